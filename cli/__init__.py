@@ -1,0 +1,1 @@
+"""The command line of `agent`: parses, wires, renders and exits; it holds no run logic."""

@@ -1,0 +1,1 @@
+"""Models: one small protocol, and an adapter for each provider."""

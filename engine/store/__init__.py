@@ -1,0 +1,1 @@
+"""The store: the truth about sessions, messages and runs (design, 7)."""

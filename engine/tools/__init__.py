@@ -1,0 +1,1 @@
+"""Tools: one small protocol, and one file for each family."""

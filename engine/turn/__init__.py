@@ -1,0 +1,1 @@
+"""The turn: one run's loop of model calls and tools (design, 6)."""
