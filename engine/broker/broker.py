@@ -66,8 +66,8 @@ class Subscription:
         while not self._events:
             if self._is_closed:
                 raise StopAsyncIteration
-            # A fresh event for each wait: setting it wakes exactly those who looked before.
-            self._arrival = anyio.Event()
+            if self._arrival is None:
+                self._arrival = anyio.Event()
             await self._arrival.wait()
         return self._take()
 
