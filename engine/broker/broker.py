@@ -1,11 +1,17 @@
 """In-process publish and subscribe over bounded buffers (design, 5).
 
-`publish` never waits: a subscriber that is full loses that event, and it is counted. `publish_must_deliver` tries at
-once, then gives each full subscriber up to a bound, all at the same time, so that a slow one costs the others nothing
-beyond that bound. A subscription to one run keeps a slot for that run's completion, which deltas cannot take.
+`publish` never waits: a subscriber that is full loses that event, and it is counted. `publish_must_deliver`
+tries at once, then gives each full subscriber up to a bound, all at the same time, so that a slow one costs
+the others nothing beyond that bound. A subscription to one run keeps a slot for that run's completion,
+which deltas cannot take.
 
-All methods but one are plain `def` and run on the event loop's thread, so that nothing can come between looking and
-acting; the buffers need no lock. There is no unbounded buffer and no task: what is full says so.
+All methods but two are plain `def` and run on the event loop's thread, so that nothing can come between
+looking and acting; the buffers need no lock. There is no unbounded buffer and no task: what is full says
+so.
+
+An event that waits for room stands in line at its subscriber, and whoever takes an event out puts the first
+of the line in, in the same breath: a delta published just then cannot take the room, and a wake-up that
+comes late (a busy loop) cannot lose an event for which there was room in time.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from types import TracebackType
 from typing import Self
 
@@ -35,11 +42,35 @@ class BrokerCounts:
     after_shutdown: int = 0
 
 
+class _Standing(Enum):
+    """Where an event that found no room stands: `GONE` when its listener left, which is nobody's loss."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    LOST = "lost"
+    GONE = "gone"
+
+
+class _LateEvent:
+    """An event in line for room in one subscription."""
+
+    __slots__ = ("event", "settled", "standing")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.standing = _Standing.WAITING
+        self.settled = anyio.Event()
+
+    def settle(self, standing: _Standing) -> None:
+        self.standing = standing
+        self.settled.set()
+
+
 class Subscription:
     """One listener's bounded buffer; an async iterator that ends when the subscription is closed.
 
-    What was buffered before the end can still be read. `lagged` counts the events this listener lost: after a gap it
-    reads the store (design, 4).
+    What was buffered before the end can still be read. `lagged` counts the events this listener lost: after a
+    gap it reads the store (design, 4). A reader that is cancelled while it waits loses nothing.
     """
 
     def __init__(self, broker: Broker, run_id: str | None, session_id: str | None, buffer_max: int) -> None:
@@ -48,15 +79,17 @@ class Subscription:
         self._session_id = session_id
         self._buffer_max = buffer_max
         self._events: deque[Event] = deque()
+        self._line: deque[_LateEvent] = deque()  # not empty only while the buffer is full
         self._arrival: anyio.Event | None = None
-        self._room: anyio.Event | None = None
         self._is_closed = False
         self.lagged = 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __aiter__(self) -> Self:
@@ -79,7 +112,8 @@ class Subscription:
         """Stop listening; what is buffered stays readable."""
         self._is_closed = True
         self._broker.forget(self)
-        self._wake()
+        self._settle_line(_Standing.GONE)
+        self._wake_readers()
 
     def wants(self, event: Event) -> bool:
         """Whether the event is of this subscription's run or session."""
@@ -89,35 +123,47 @@ class Subscription:
 
     def offer(self, event: Event) -> bool:
         """Buffer the event if there is room; the completion of the run subscribed to always has its slot."""
-        if self._is_closed:
-            return True
-        if len(self._events) >= self._buffer_max and not (self._run_id is not None and isinstance(event, RunCompleted)):
+        assert not self._is_closed, "the broker forgets a subscription in the moment that it closes"
+        has_slot = self._run_id is not None and isinstance(event, RunCompleted)
+        if len(self._events) >= self._buffer_max and not has_slot:
             return False
-        self._events.append(event)
-        if self._arrival is not None:
-            self._arrival.set()
-            self._arrival = None
+        if has_slot:
+            self._settle_line(_Standing.LOST)  # no event of a run may follow its completion
+        self._put(event)
         return True
 
-    async def wait_room(self) -> None:
-        """Wait until the buffer has room, or the listener has gone."""
-        while len(self._events) >= self._buffer_max and not self._is_closed:
-            if self._room is None:
-                self._room = anyio.Event()
-            await self._room.wait()
+    def stand_in_line(self, event: Event) -> _LateEvent:
+        """Put an event that found no room in line for it; `leave_line` when the wait is over."""
+        late = _LateEvent(event)
+        self._line.append(late)
+        return late
+
+    def leave_line(self, late: _LateEvent) -> None:
+        """Give up on an event in line; harmless when it has been settled."""
+        if late.standing is _Standing.WAITING:
+            self._line.remove(late)
+            late.settle(_Standing.LOST)
+
+    def _put(self, event: Event) -> None:
+        self._events.append(event)
+        self._wake_readers()
 
     def _take(self) -> Event:
         event = self._events.popleft()
-        if self._room is not None:
-            self._room.set()
-            self._room = None
+        if self._line and len(self._events) < self._buffer_max:
+            late = self._line.popleft()
+            self._put(late.event)
+            late.settle(_Standing.DELIVERED)
         return event
 
-    def _wake(self) -> None:
-        for waiting in (self._arrival, self._room):
-            if waiting is not None:
-                waiting.set()
-        self._arrival = self._room = None
+    def _settle_line(self, standing: _Standing) -> None:
+        while self._line:
+            self._line.popleft().settle(standing)
+
+    def _wake_readers(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set()
+            self._arrival = None
 
 
 class Broker:
@@ -161,23 +207,22 @@ class Broker:
             self.counts.dropped += 1
 
     async def publish_must_deliver(self, event: Event) -> None:
-        """Give the event to all, waiting up to the bound for those who are full; then it is counted and logged.
+        """Give the event to all, waiting up to the bound for those who are full; losses are counted, logged.
 
         Whoever had room has it before the first wait, also when the caller's scope is cancelled.
         """
         full = self._offer(event)
         if not full:
             return
-        late = dict.fromkeys(full)
+        late_events = [(subscription, subscription.stand_in_line(event)) for subscription in full]
         try:
-            async with anyio.create_task_group() as tasks:
-                for subscription in full:
-                    tasks.start_soon(self._deliver_late, subscription, event, late, name="deliver late")
+            with anyio.move_on_after(self._deliver_seconds):  # one bound for all: they wait at the same time
+                for _, late in late_events:
+                    await late.settled.wait()
         finally:
-            for subscription in late:
-                subscription.lagged += 1
-                self.counts.undelivered += 1
-                logger.error("a subscriber was full for %s s and lost %s", self._deliver_seconds, event.type)
+            for subscription, late in late_events:
+                subscription.leave_line(late)
+                self._count_late(subscription, late)
 
     def shutdown(self) -> None:
         """End every subscription; what is buffered stays readable. Safe to call twice."""
@@ -202,9 +247,12 @@ class Broker:
                     full.append(subscription)
         return full
 
-    async def _deliver_late(self, subscription: Subscription, event: Event, late: dict[Subscription, None]) -> None:
-        with anyio.move_on_after(self._deliver_seconds):
-            await subscription.wait_room()
-            if subscription.offer(event):
-                self.counts.delivered += 1
-                del late[subscription]
+    def _count_late(self, subscription: Subscription, late: _LateEvent) -> None:
+        if late.standing is _Standing.DELIVERED:
+            self.counts.delivered += 1
+        elif late.standing is _Standing.LOST:
+            subscription.lagged += 1
+            self.counts.undelivered += 1
+            logger.error(
+                "a subscriber stayed full (bound %s s) and lost %s", self._deliver_seconds, late.event.type
+            )
