@@ -1,0 +1,238 @@
+"""Taking runs to their one completion: one worker for a session that has something active, run after run in a loop.
+
+`settle` is the promise of this project: whatever happened to a run, its terminal state is saved within a bound, the
+slot is passed on, its completion is published, and only then the next run starts (design, 3.9). It runs in a
+`finally` outside the scope that a cancel strikes, shielded and deadlined. A queue of 10,000 runs is 10,000 rounds of
+one loop, not a stack of calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import anyio
+
+from engine.broker.broker import Broker
+from engine.clock import now_utc
+from engine.dispatch.live_run import LiveRun
+from engine.dispatch.report import Ending, Report, report_dropped, report_turn, unsaved
+from engine.dispatch.session_queue import SessionQueue
+from engine.errors import StoreError
+from engine.event import MessageSaved, Notice, RunCompleted, RunQueued, RunStarted
+from engine.run import RunComplete, RunRecord, StopReason
+from engine.store.base import StartOutcome, Store
+from engine.turn.loop import FollowUp, Turn, TurnParts
+from engine.turn.stop import TurnStoppedError
+
+logger = logging.getLogger(__name__)
+
+PUBLISH_SECONDS = 1.0
+"""Far over the broker's own bound for a slow subscriber; a guard against a bug there, not a limit to be met."""
+
+POLL_SECONDS = 0.1
+"""How often a run that waits for another process looks at the store's change stamp."""
+
+LOOK_SECONDS = 2.0
+"""How often it looks at the store itself, whatever the stamp says."""
+
+WIND_UP_SECONDS = 5.0
+"""How long each cleanup of the run's tools may take: TERM, 2 s, KILL and some air."""
+
+
+class TurnFactory(Protocol):
+    """Assembles the turn of a run; called when the run has its session. May raise `ConfigurationError`."""
+
+    def __call__(self, run: LiveRun, follow_ups: QueueFollowUps) -> TurnParts:
+        """The parts of this run's turn."""
+        ...
+
+
+class QueueFollowUps:
+    """A session's queue as the turn sees it; what a step drops is completed by the worker's owner."""
+
+    def __init__(self, queue: SessionQueue, on_dropped: Callable[[list[LiveRun]], None]) -> None:
+        self._queue = queue
+        self._on_dropped = on_dropped
+
+    def take_follow_ups(self) -> list[FollowUp]:
+        """See `engine.turn.loop.FollowUps`."""
+        taken = self._queue.take_follow_ups()
+        if dropped := self._queue.take_dropped():
+            self._on_dropped(dropped)
+        return taken
+
+    def restore_follow_ups(self, follow_ups: Sequence[FollowUp]) -> None:
+        """See `engine.turn.loop.FollowUps`."""
+        self._queue.restore_follow_ups(follow_ups)
+
+
+class Worker:
+    """Takes runs to settled, for all sessions of one engine; stateless between runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        broker: Broker,
+        open_turn: TurnFactory,
+        *,
+        save_seconds: float,
+        concurrency: int,
+        on_settled: Callable[[LiveRun, RunComplete, bool], None],
+        on_dropped: Callable[[list[LiveRun]], None],
+        on_torn_down: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._broker = broker
+        self._open_turn = open_turn
+        self._save_seconds = save_seconds
+        self._places = anyio.CapacityLimiter(concurrency)
+        self._on_settled = on_settled
+        self._on_dropped = on_dropped
+        self._on_torn_down = on_torn_down
+
+    async def work(self, queue: SessionQueue, run: LiveRun) -> None:
+        """Run after run of this session, until nothing waits."""
+        following: LiveRun | None = run
+        while following is not None:
+            following = await self._run_to_settled(queue, following)
+
+    async def settle_unstarted(self, run: LiveRun, *, with_messages: bool) -> None:
+        """Complete a run that never had its turn: cancelled on entry (with its messages) or dropped (without)."""
+        report = report_turn(run, Ending(), None) if with_messages else report_dropped(run)
+        completion, is_saved = await self._save(run, report)
+        await self._publish(run, completion, is_saved=is_saved)
+
+    async def _run_to_settled(self, queue: SessionQueue, run: LiveRun) -> LiveRun | None:
+        following: LiveRun | None = None
+        opened: list[TurnParts] = []
+        ending = Ending()
+        try:
+            ending = await self._attempt(queue, run, opened)
+        except BaseException:
+            # Only a cancellation that is not the run's own gets here: the engine is being torn down around us.
+            run.stop.request(StopReason.SHUTDOWN)
+            self._on_torn_down()
+            self._on_dropped(queue.clear(StopReason.SHUTDOWN))
+            raise
+        finally:
+            for parts in opened:
+                await self._wind_up(parts)
+            report = report_turn(run, ending, opened[0].tool_context if opened else None)
+            run.apply(report.trigger)
+            completion, is_saved = await self._save(run, report)
+            following = queue.hand_over(run)
+            if dropped := queue.take_dropped():
+                self._on_dropped(dropped)
+            await self._publish(run, completion, is_saved=is_saved)
+        return following
+
+    async def _attempt(self, queue: SessionQueue, run: LiveRun, opened: list[TurnParts]) -> Ending:
+        """Give the run its turn. One of the three walls: nothing but a foreign cancellation leaves it (style, 6)."""
+        try:
+            with run.stop.open_scope():
+                async with self._places:
+                    run.stop.check()
+                    return await self._turn(queue, run, opened)
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # the wall
+            if _holds_cancellation(error):
+                raise
+            # Stopped is stopped, whatever the stop made fail on its way out (FIX-11).
+            if run.stop.reason is None:
+                logger.info("run %s failed", run.run_id, exc_info=error)
+                return Ending(failure=error)
+            if not isinstance(error, TurnStoppedError):
+                logger.warning("run %s: while stopping", run.run_id, exc_info=error)
+        return Ending()
+
+    async def _turn(self, queue: SessionQueue, run: LiveRun, opened: list[TurnParts]) -> Ending:
+        if not await self._start(run):
+            return Ending()
+        run.record.history += await self._store.load_history(run.session_id)
+        parts = self._open_turn(run, QueueFollowUps(queue, self._on_dropped))
+        opened.append(parts)
+        self._broker.publish(RunStarted(run.run_id, run.session_id, parts.model.name))
+        return Ending(end=await Turn(parts, run.record).run())
+
+    async def _start(self, run: LiveRun) -> bool:
+        """Take the session in the store, waiting for runs of other processes; False if the run was stopped there."""
+        told: RunRecord | None = None
+        while True:
+            start = await self._store.start_run(run.accept_seq, run.session_id, run.user_message)
+            match start.outcome:
+                case StartOutcome.STARTED:
+                    run.is_user_saved = True
+                    run.started_at = now_utc()
+                    self._broker.publish(MessageSaved(run.run_id, run.session_id, run.user_message))
+                    return True
+                case StartOutcome.COVERED:
+                    run.stop.request(StopReason.CANCEL)
+                    return False
+                case StartOutcome.SETTLED:
+                    run.stop.request(StopReason.LEASE_LOST)
+                    return False
+                case StartOutcome.BUSY:
+                    if start.holder is not None and (told is None or told.accept_seq != start.holder.accept_seq):
+                        told = start.holder
+                        self._broker.publish(RunQueued(run.run_id, run.session_id, _who(told)))
+                    await self._wait_change()
+
+    async def _wait_change(self) -> None:
+        """Wait until somebody has committed something, or for a while."""
+        stamp = self._store.change_stamp()
+        with anyio.move_on_after(LOOK_SECONDS):
+            while self._store.change_stamp() == stamp:  # noqa: ASYNC110 - another process cannot set our event
+                await anyio.sleep(POLL_SECONDS)
+
+    async def _wind_up(self, parts: TurnParts) -> None:
+        """End what the tools have left running, bounded (design, 8)."""
+        for at_end in parts.tool_context.at_end:
+            with anyio.move_on_after(WIND_UP_SECONDS, shield=True):
+                try:
+                    await at_end()
+                except Exception:
+                    logger.exception("winding up a turn")
+
+    async def _save(self, run: LiveRun, report: Report) -> tuple[RunComplete, bool]:
+        """The last words: messages and terminal state in one transaction, shielded, within the bound."""
+        problem = ""
+        with anyio.move_on_after(self._save_seconds, shield=True) as saving:
+            try:
+                await self._store.finish_run(run.accept_seq, run.session_id, report.completion, report.messages)
+            except StoreError as error:
+                problem = str(error)
+            except Exception as error:
+                logger.exception("run %s: saving its completion failed", run.run_id)
+                problem = f"{type(error).__name__}: {error}"
+        if saving.cancelled_caught:
+            problem = f"the store at {self._store.location} did not answer within {self._save_seconds:g} s"
+        if not problem:
+            return report.completion, True
+        logger.error("run %s: %s", run.run_id, problem)
+        return unsaved(report.completion, problem), False
+
+    async def _publish(self, run: LiveRun, completion: RunComplete, *, is_saved: bool) -> None:
+        """Announce the completion; whoever has room has it before the first wait, also in a cancelled scope."""
+        self._on_settled(run, completion, is_saved)
+        if run.run_id is None:
+            if completion.error is not None:
+                self._broker.publish(Notice(None, run.session_id, f"follow-up: {completion.error}"))
+            return
+        with anyio.move_on_after(PUBLISH_SECONDS, shield=True):
+            await self._broker.publish_must_deliver(RunCompleted(completion))
+
+
+def _who(holder: RunRecord) -> str:
+    host, _, rest = holder.owner.partition("/")
+    pid = rest.partition("/")[0]
+    since = holder.started_at or holder.created_at
+    return f"run {holder.run_id or 'without an id'} of process {pid} on {host}, since {since}"
+
+
+def _holds_cancellation(error: BaseException) -> bool:
+    """Whether a group has a cancellation in it, which must travel on."""
+    cancelled = anyio.get_cancelled_exc_class()
+    return isinstance(error, BaseExceptionGroup) and error.subgroup(cancelled) is not None

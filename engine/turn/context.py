@@ -1,0 +1,88 @@
+"""What the model is shown: any history, however broken, made valid for any provider (design, 6; behaviours, E8).
+
+The store keeps what happened; this is a view of it, made anew before every request. Each tool call gets exactly one
+result, paired within the group of tool messages right behind it (providers reuse ids across turns); calls without one
+get a synthetic error and are never run again; results without a call, and messages with nothing to say, are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from engine.codec import clean_text, from_json
+from engine.ids import new_id
+from engine.message import FilePart, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
+
+INTERRUPTED = "interrupted: this call did not finish, and whether it had an effect is not known"
+"""The synthetic result of a call that has none of its own."""
+
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def valid_history(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages that may be sent, in order."""
+    valid: list[Message] = []
+    position = 0
+    while position < len(messages):
+        message = messages[position]
+        position += 1
+        if message.role is Role.ASSISTANT:
+            results: list[ToolResultPart] = []
+            while position < len(messages) and messages[position].role is Role.TOOL:
+                results += messages[position].parts_of(ToolResultPart)
+                position += 1
+            valid += _assistant_group(message, results)
+        elif message.role is Role.USER and (parts := _spoken(message.parts)):
+            valid.append(Message(message.message_id, message.role, parts, message.created_at))
+    return tuple(valid)
+
+
+def legal_tool_name(name: str) -> str:
+    """`name` if a provider would take it in a history, else a stand-in."""
+    return name if _LEGAL_NAME.fullmatch(name) else "unknown_tool"
+
+
+def is_json_object(text: str) -> bool:
+    """Whether `text` is a JSON object, as tool arguments must be."""
+    try:
+        return isinstance(from_json(text), dict)
+    except ValueError:
+        return False
+
+
+def _assistant_group(message: Message, results: Sequence[ToolResultPart]) -> Iterable[Message]:
+    """An assistant message and its results, one for each call, in call order."""
+    first_by_id: dict[str, ToolResultPart] = {}
+    for each in results:
+        first_by_id.setdefault(each.call_id, each)
+    parts: list[Part] = [part for part in _spoken(message.parts) if isinstance(part, TextPart)]
+    answers: list[Part] = []
+    seen: set[str] = set()
+    for call in message.parts_of(ToolCallPart):
+        call_id = clean_text(call.call_id)
+        result: ToolResultPart | None = first_by_id.get(call.call_id)
+        if not call_id or call_id in seen:
+            call_id, result = new_id("call"), None
+        seen.add(call_id)
+        name = legal_tool_name(call.name)
+        arguments = clean_text(call.arguments)
+        parts.append(ToolCallPart(call_id, name, arguments if is_json_object(arguments) else "{}"))
+        if result is None:
+            result = ToolResultPart(call_id, name, INTERRUPTED, is_error=True)
+        answers.append(ToolResultPart(call_id, name, clean_text(result.text) or "(no output)", result.is_error))
+    if parts:
+        yield Message(message.message_id, Role.ASSISTANT, tuple(parts), message.created_at)
+    if answers:
+        yield Message(new_id("msg"), Role.TOOL, tuple(answers), message.created_at)
+
+
+def _spoken(parts: Sequence[Part]) -> tuple[TextPart | FilePart, ...]:
+    """The text and file parts that say something, made sendable."""
+    kept: list[TextPart | FilePart] = []
+    for part in parts:
+        if isinstance(part, TextPart) and part.text.strip():
+            kept.append(TextPart(clean_text(part.text)))
+        elif isinstance(part, FilePart):
+            kept.append(FilePart(clean_text(part.name), part.media_type, clean_text(part.text), part.data))
+    return tuple(kept)
