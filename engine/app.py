@@ -271,9 +271,9 @@ class Engine:
 
 def open_engine(settings: Settings) -> Engine:
     """The engine on this machine's store, models and tools; enter it with `async with`."""
-    from engine.model.catalog import open_model  # noqa: PLC0415
-    from engine.store.sql import SqliteStore  # noqa: PLC0415
-    from engine.tools.registry import open_tools  # noqa: PLC0415
+    from engine.model.catalog import open_model
+    from engine.store.sql import SqliteStore
+    from engine.tools.registry import open_tools
 
     store = SqliteStore.in_memory() if settings.ephemeral else SqliteStore(settings.store_path)
     return Engine(

@@ -15,6 +15,11 @@ def clean_text(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", text) if _UNSTORABLE.search(text) else text
 
 
+def is_clean(text: str) -> bool:
+    """Whether `clean_text` would leave `text` as it is."""
+    return _UNSTORABLE.search(text) is None
+
+
 def decode_text(raw: bytes) -> str:
     """Bytes from outside as text: invalid UTF-8 is replaced, never fatal (design, 8)."""
     return clean_text(raw.decode("utf-8", "replace"))

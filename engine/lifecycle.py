@@ -1,8 +1,8 @@
 """The life of a run: its states, what moves it between them, and the one function that does (design, 3).
 
 Code, tests and `docs/states.md` all read `TRANSITIONS`. Two things go beyond the arrows of the design's section 3,
-because its section 4 asks for them: a run can fail before its turn begins (its save failed, or its process died), and
-a parked run can be cancelled.
+because other sections ask for them: a run can fail before its turn begins (its save failed, or its process died), a
+follow-up that joins another turn is done with it, and a parked run can be cancelled.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Trigger(StrEnum):
     """What can happen to a run."""
 
     ENQUEUE = "enqueue"
+    FOLD = "fold"
     START = "start"
     COMPLETE = "complete"
     FAIL = "fail"
@@ -54,6 +55,7 @@ TRANSITIONS: dict[RunState, dict[Trigger, RunState]] = {
         Trigger.FAIL: RunState.FAILED,
     },
     RunState.QUEUED: {
+        Trigger.FOLD: RunState.COMPLETED,
         Trigger.START: RunState.ACTIVE,
         Trigger.CANCEL: RunState.CANCELLED,
         Trigger.FAIL: RunState.FAILED,

@@ -191,6 +191,10 @@ class Broker:
             self._others[subscription] = None
         return subscription
 
+    def is_heard(self, run_id: str) -> bool:
+        """Whether somebody listens to this run alone."""
+        return run_id in self._by_run
+
     def forget(self, subscription: Subscription) -> None:
         """Take a subscription out; harmless when it is out."""
         self._others.pop(subscription, None)

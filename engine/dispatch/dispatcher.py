@@ -74,11 +74,9 @@ class Dispatcher:
             store,
             broker,
             open_turn,
+            self,
             save_seconds=save_seconds,
             concurrency=concurrency,
-            on_settled=self._settled,
-            on_dropped=self._complete_dropped,
-            on_torn_down=self.close,
         )
         self._tickets = count(1)
         self._latest_ticket = 0
@@ -201,7 +199,7 @@ class Dispatcher:
             return
         run.stop.request(StopReason.CANCEL)
         queue.drop(run)
-        self._complete_dropped([run])
+        self.runs_dropped([run])
 
     # --- cancel --------------------------------------------------------------------------------------------------
 
@@ -211,7 +209,7 @@ class Dispatcher:
         if queue is None:
             return Cancelled()
         hit = queue.cancel(reason, self._latest_ticket)
-        self._complete_dropped(hit.dropped)
+        self.runs_dropped(hit.dropped)
         return hit
 
     def cancel_run(self, run: LiveRun, reason: StopReason) -> bool:
@@ -219,14 +217,14 @@ class Dispatcher:
         queue = self._queues[run.session_id]
         is_dropped = queue.cancel_run(run, reason)
         if is_dropped:
-            self._complete_dropped([run])
+            self.runs_dropped([run])
         return is_dropped
 
     def clear_queue(self, session_id: str) -> list[LiveRun]:
         """Drop what waits in the session (design, 3.8)."""
         queue = self._queues.get(session_id)
         dropped = queue.clear(StopReason.CANCEL) if queue is not None else []
-        self._complete_dropped(dropped)
+        self.runs_dropped(dropped)
         return dropped
 
     # --- what lives ----------------------------------------------------------------------------------------------
@@ -268,10 +266,25 @@ class Dispatcher:
 
     # --- what follows a decision ---------------------------------------------------------------------------------
 
-    def _complete_dropped(self, dropped: list[LiveRun]) -> None:
-        """Hand dropped runs, oldest first, to a task that completes them, outside any decision (M8)."""
-        if dropped:
-            self._tasks.start_soon(self._settle_dropped, dropped, name=f"complete {len(dropped)} dropped")
+    def run_settled(self, run: LiveRun, *, unsaved: RunComplete | None = None) -> None:
+        """See `RunRegistry`."""
+        if run.run_id is not None and unsaved is not None:
+            self._unsaved[run.run_id] = unsaved
+            if len(self._unsaved) > UNSAVED_MAX:
+                del self._unsaved[next(iter(self._unsaved))]
+        if run.deadline_scope is not None:
+            run.deadline_scope.cancel()
+        self._by_seq.pop(run.accept_seq, None)
+        self._forget(run)
+
+    def runs_dropped(self, runs: list[LiveRun]) -> None:
+        """See `RunRegistry`: a task completes them, outside any decision (M8)."""
+        if runs:
+            self._tasks.start_soon(self._settle_dropped, runs, name=f"complete {len(runs)} dropped")
+
+    def torn_down(self) -> None:
+        """See `RunRegistry`."""
+        self.close()
 
     async def _settle_dropped(self, dropped: list[LiveRun]) -> None:
         # Shielded as a whole: each save is bounded, and an engine that is torn down still owes every one.
@@ -297,17 +310,6 @@ class Dispatcher:
             await anyio.sleep_until(run.deadline)
             if run.accept_seq in self._by_seq:
                 self.cancel_run(run, StopReason.DEADLINE)
-
-    def _settled(self, run: LiveRun, completion: RunComplete, is_saved: bool) -> None:
-        """The completion is decided and saved, or could not be; it is about to be published."""
-        if run.run_id is not None and not is_saved:
-            self._unsaved[run.run_id] = completion
-            if len(self._unsaved) > UNSAVED_MAX:
-                del self._unsaved[next(iter(self._unsaved))]
-        if run.deadline_scope is not None:
-            run.deadline_scope.cancel()
-        self._by_seq.pop(run.accept_seq, None)
-        self._forget(run)
 
     def _forget(self, run: LiveRun) -> None:
         """Drop what the registry holds of a run that is through, and of a session that is idle."""

@@ -128,6 +128,13 @@ class SessionQueue:
         self._taken = {}
         _sort(self._follow_ups)
 
+    def confirm_follow_ups(self) -> list[LiveRun]:
+        """Those taken last have joined the active turn; returns them, to be forgotten."""
+        folded, self._taken = list(self._taken.values()), {}
+        for run in folded:
+            run.apply(Trigger.FOLD)
+        return folded
+
     def hand_over(self, run: LiveRun) -> LiveRun | None:
         """The turn of `run` is over, whatever its outcome: pass the slot to the next in order of acceptance.
 

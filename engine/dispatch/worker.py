@@ -9,7 +9,7 @@ one loop, not a stack of calls.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import anyio
@@ -49,23 +49,48 @@ class TurnFactory(Protocol):
         ...
 
 
+class RunRegistry(Protocol):
+    """Who knows the live runs, and is told by the worker what becomes of them; none of these waits."""
+
+    def run_settled(self, run: LiveRun, *, unsaved: RunComplete | None = None) -> None:
+        """The run is through; its completion, if the store could not take it, is to be kept for late waiters."""
+        ...
+
+    def runs_dropped(self, runs: list[LiveRun]) -> None:
+        """These are out of the queue, oldest first, and owe their completions."""
+        ...
+
+    def torn_down(self) -> None:
+        """The engine is being cancelled from outside: nothing may start any more."""
+        ...
+
+
 class QueueFollowUps:
     """A session's queue as the turn sees it; what a step drops is completed by the worker's owner."""
 
-    def __init__(self, queue: SessionQueue, on_dropped: Callable[[list[LiveRun]], None]) -> None:
+    def __init__(
+        self,
+        queue: SessionQueue,
+        registry: RunRegistry,
+    ) -> None:
         self._queue = queue
-        self._on_dropped = on_dropped
+        self._registry = registry
 
     def take_follow_ups(self) -> list[FollowUp]:
         """See `engine.turn.loop.FollowUps`."""
         taken = self._queue.take_follow_ups()
         if dropped := self._queue.take_dropped():
-            self._on_dropped(dropped)
+            self._registry.runs_dropped(dropped)
         return taken
 
     def restore_follow_ups(self, follow_ups: Sequence[FollowUp]) -> None:
         """See `engine.turn.loop.FollowUps`."""
         self._queue.restore_follow_ups(follow_ups)
+
+    def confirm_follow_ups(self) -> None:
+        """See `engine.turn.loop.FollowUps`."""
+        for run in self._queue.confirm_follow_ups():
+            self._registry.run_settled(run)
 
 
 class Worker:
@@ -76,21 +101,17 @@ class Worker:
         store: Store,
         broker: Broker,
         open_turn: TurnFactory,
+        registry: RunRegistry,
         *,
         save_seconds: float,
         concurrency: int,
-        on_settled: Callable[[LiveRun, RunComplete, bool], None],
-        on_dropped: Callable[[list[LiveRun]], None],
-        on_torn_down: Callable[[], None],
     ) -> None:
         self._store = store
         self._broker = broker
         self._open_turn = open_turn
+        self._registry = registry
         self._save_seconds = save_seconds
         self._places = anyio.CapacityLimiter(concurrency)
-        self._on_settled = on_settled
-        self._on_dropped = on_dropped
-        self._on_torn_down = on_torn_down
 
     async def work(self, queue: SessionQueue, run: LiveRun) -> None:
         """Run after run of this session, until nothing waits."""
@@ -113,8 +134,8 @@ class Worker:
         except BaseException:
             # Only a cancellation that is not the run's own gets here: the engine is being torn down around us.
             run.stop.request(StopReason.SHUTDOWN)
-            self._on_torn_down()
-            self._on_dropped(queue.clear(StopReason.SHUTDOWN))
+            self._registry.torn_down()
+            self._registry.runs_dropped(queue.clear(StopReason.SHUTDOWN))
             raise
         finally:
             for parts in opened:
@@ -124,7 +145,7 @@ class Worker:
             completion, is_saved = await self._save(run, report)
             following = queue.hand_over(run)
             if dropped := queue.take_dropped():
-                self._on_dropped(dropped)
+                self._registry.runs_dropped(dropped)
             await self._publish(run, completion, is_saved=is_saved)
         return following
 
@@ -152,7 +173,7 @@ class Worker:
         if not await self._start(run):
             return Ending()
         run.record.history += await self._store.load_history(run.session_id)
-        parts = self._open_turn(run, QueueFollowUps(queue, self._on_dropped))
+        parts = self._open_turn(run, QueueFollowUps(queue, self._registry))
         opened.append(parts)
         self._broker.publish(RunStarted(run.run_id, run.session_id, parts.model.name))
         return Ending(end=await Turn(parts, run.record).run())
@@ -216,7 +237,7 @@ class Worker:
 
     async def _publish(self, run: LiveRun, completion: RunComplete, *, is_saved: bool) -> None:
         """Announce the completion; whoever has room has it before the first wait, also in a cancelled scope."""
-        self._on_settled(run, completion, is_saved)
+        self._registry.run_settled(run, unsaved=None if is_saved else completion)
         if run.run_id is None:
             if completion.error is not None:
                 self._broker.publish(Notice(None, run.session_id, f"follow-up: {completion.error}"))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from engine.codec import clean_text, from_json
+from engine.codec import clean_text, from_json, is_clean
 from engine.ids import new_id
-from engine.message import FilePart, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
+from engine.message import FilePart, FinishPart, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 
 INTERRUPTED = "interrupted: this call did not finish, and whether it had an effect is not known"
 """The synthetic result of a call that has none of its own."""
@@ -27,7 +27,10 @@ def valid_history(messages: Sequence[Message]) -> tuple[Message, ...]:
     while position < len(messages):
         message = messages[position]
         position += 1
-        if message.role is Role.ASSISTANT:
+        if _is_plain(message):
+            # The common case, told apart first: a session of 10,000 turns is looked through before every request.
+            valid.append(message)
+        elif message.role is Role.ASSISTANT:
             results: list[ToolResultPart] = []
             while position < len(messages) and messages[position].role is Role.TOOL:
                 results += messages[position].parts_of(ToolResultPart)
@@ -49,6 +52,21 @@ def is_json_object(text: str) -> bool:
         return isinstance(from_json(text), dict)
     except ValueError:
         return False
+
+
+def _is_plain(message: Message) -> bool:
+    """Whether a message is words alone, not blank and sendable as they stand."""
+    if message.role is Role.TOOL:
+        return False
+    has_words = False
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            if not part.text.strip() or not is_clean(part.text):
+                return False
+            has_words = True
+        elif not isinstance(part, FinishPart):
+            return False
+    return has_words
 
 
 def _assistant_group(message: Message, results: Sequence[ToolResultPart]) -> Iterable[Message]:

@@ -58,6 +58,10 @@ class FollowUps(Protocol):
         """Put back those that could not be saved."""
         ...
 
+    def confirm_follow_ups(self) -> None:
+        """Those taken last are saved: they are this turn's now."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
@@ -179,6 +183,7 @@ class Turn:
         except BaseException:
             self._parts.follow_ups.restore_follow_ups(waiting)
             raise
+        self._parts.follow_ups.confirm_follow_ups()
         self.record.history += messages
         self._announce(messages)
 
