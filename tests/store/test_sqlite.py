@@ -90,6 +90,18 @@ async def test_a_call_waits_for_another_process_that_writes(store: SqliteStore, 
     assert await store.find_run("r1") is not None
 
 
+async def test_the_first_start_waits_for_another_process_that_makes_the_store(path: Path, retried: Retried):
+    path.parent.mkdir()
+    store = SqliteStore(path)
+    with anyio.fail_after(5), locked(path) as other:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.open)
+            await retried.wait_seen()
+            other.execute("ROLLBACK")
+    await accept(store, "r1")
+    await store.close()
+
+
 async def test_a_lock_that_stays_ends_the_call_with_an_error_that_names_the_path(path: Path):
     store = SqliteStore(path, wait_seconds=0.3)
     await store.open()
