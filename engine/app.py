@@ -22,7 +22,7 @@ from engine.dispatch.dispatcher import Dispatcher
 from engine.dispatch.live_run import LiveRun
 from engine.dispatch.watch import LOOK_SECONDS, POLL_SECONDS, watch_store
 from engine.dispatch.worker import QueueFollowUps
-from engine.errors import RunIdConflictError, UnknownRunError, UnknownSessionError
+from engine.errors import RunIdConflictError, StoreError, UnknownRunError, UnknownSessionError
 from engine.event import RunCompleted
 from engine.lifecycle import SETTLED, RunState
 from engine.model.base import Model
@@ -84,6 +84,7 @@ class Engine:
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
+        error: Exception | None = None
         try:
             await self.store.open()
             async with anyio.create_task_group() as tasks:
@@ -99,6 +100,8 @@ class Engine:
                 tasks.start_soon(watch_store, self.store, self._dispatcher, self.owner, name="watch the store")
                 try:
                     yield
+                except Exception as raised:  # noqa: BLE001 - not a wall: kept out of the group, which would wrap it
+                    error = raised
                 finally:
                     await self._shut_down()
                     tasks.cancel_scope.cancel()
@@ -107,6 +110,8 @@ class Engine:
                 for model in self._models.values():
                     await model.aclose()
                 await self.store.close()
+        if error is not None:
+            raise error
 
     async def _shut_down(self) -> None:
         """Refuse new prompts, stop and settle the runs, end the subscriptions (M20)."""
@@ -134,7 +139,13 @@ class Engine:
         with self.subscribe(run_id=run_id) as events:
             while True:
                 stamp = self.store.change_stamp()
-                completion = await self._completion_of(run_id)
+                try:
+                    completion = await self._completion_of(run_id)
+                except StoreError:
+                    # Of a run of this process the announcement is as good; of any other, nothing is known.
+                    if not self.dispatcher.live_runs(run_id):
+                        raise
+                    completion = None
                 if completion is not None:
                     return completion
                 if self.dispatcher.live_runs(run_id):
@@ -275,7 +286,7 @@ def open_engine(settings: Settings) -> Engine:
     from engine.store.sql import SqliteStore
     from engine.tools.registry import open_tools
 
-    store = SqliteStore.in_memory() if settings.ephemeral else SqliteStore(settings.store_path)
+    store = SqliteStore.ephemeral() if settings.ephemeral else SqliteStore(settings.store_path)
     return Engine(
         settings,
         store,

@@ -21,6 +21,7 @@ from engine.dispatch.report import Ending, Report, report_dropped, report_turn, 
 from engine.dispatch.session_queue import SessionQueue
 from engine.errors import StoreError
 from engine.event import MessageSaved, Notice, RunCompleted, RunQueued, RunStarted
+from engine.message import Message
 from engine.run import RunComplete, RunRecord, StopReason
 from engine.store.base import StartOutcome, Store
 from engine.turn.loop import FollowUp, Turn, TurnParts
@@ -94,7 +95,7 @@ class QueueFollowUps:
 
 
 class Worker:
-    """Takes runs to settled, for all sessions of one engine; stateless between runs."""
+    """Takes runs to settled, for all sessions of one engine; between runs it keeps only what it could not save."""
 
     def __init__(
         self,
@@ -111,6 +112,7 @@ class Worker:
         self._open_turn = open_turn
         self._registry = registry
         self._save_seconds = save_seconds
+        self._owed: dict[str, list[tuple[int, RunComplete, Sequence[Message]]]] = {}
         self._places = anyio.CapacityLimiter(concurrency)
 
     async def work(self, queue: SessionQueue, run: LiveRun) -> None:
@@ -180,6 +182,7 @@ class Worker:
 
     async def _start(self, run: LiveRun) -> bool:
         """Take the session in the store, waiting for runs of other processes; False if the run was stopped there."""
+        await self._save_owed(run.session_id)
         told: RunRecord | None = None
         while True:
             start = await self._store.start_run(run.accept_seq, run.session_id, run.user_message)
@@ -233,7 +236,21 @@ class Worker:
         if not problem:
             return report.completion, True
         logger.error("run %s: %s", run.run_id, problem)
-        return unsaved(report.completion, problem), False
+        completion = unsaved(report.completion, problem)
+        self._owed.setdefault(run.session_id, []).append((run.accept_seq, completion, report.messages))
+        return completion, False
+
+    async def _save_owed(self, session_id: str) -> None:
+        """Save what earlier runs of the session could not: to the store they still hold it.
+
+        Raises:
+            StoreError: it still cannot be saved; the run that comes now cannot start either.
+        """
+        while owed := self._owed.get(session_id):
+            accept_seq, completion, messages = owed[0]
+            await self._store.finish_run(accept_seq, session_id, completion, messages)
+            del owed[0]
+        self._owed.pop(session_id, None)
 
     async def _publish(self, run: LiveRun, completion: RunComplete, *, is_saved: bool) -> None:
         """Announce the completion; whoever has room has it before the first wait, also in a cancelled scope."""

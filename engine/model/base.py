@@ -108,7 +108,7 @@ RETRYABLE = frozenset(
 """Faults that may pass: connect, 408, 409, 425, 429, 5xx, a cut or stalled or garbled stream (design, 9)."""
 
 
-class ModelFault(EngineError):
+class ModelFault(EngineError):  # noqa: N818 - the field says fault; an error is what the caller sees
     """A provider did not give a whole response; the text is one line that says what to do.
 
     `retry_after_seconds` is what the server asked for, None if it did not.

@@ -92,7 +92,7 @@ def _assistant_group(message: Message, results: Sequence[ToolResultPart]) -> Ite
     if parts:
         yield Message(message.message_id, Role.ASSISTANT, tuple(parts), message.created_at)
     if answers:
-        yield Message(new_id("msg"), Role.TOOL, tuple(answers), message.created_at)
+        yield Message(f"{message.message_id}-results", Role.TOOL, tuple(answers), message.created_at)
 
 
 def _spoken(parts: Sequence[Part]) -> tuple[TextPart | FilePart, ...]:

@@ -96,7 +96,9 @@ class TurnRecord:
         self.calls_told += 1
         self.add(Message(new_message_id(), Role.TOOL, (call.result,), now_utc()))
 
-    def _assistant(self, finish: FinishReason | None, detail: str, *, is_partial: bool, calls: list[CheckedCall]) -> Message:
+    def _assistant(
+        self, finish: FinishReason | None, detail: str, *, is_partial: bool, calls: list[CheckedCall]
+    ) -> Message:
         parts: list[Part] = []
         if reasoning := clean_text("".join(self.draft_reasoning)):
             parts.append(ReasoningPart(reasoning))

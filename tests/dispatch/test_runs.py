@@ -401,6 +401,13 @@ async def test_closing_engine_takes_no_more_prompts() -> None:
                 await engine.submit(request())
 
 
+async def test_error_of_the_callers_own_leaves_the_engine_as_it_is() -> None:
+    """K6: no task group wraps it."""
+    with anyio.fail_after(5), pytest.raises(KeyError):
+        async with opened(FakeModel()):
+            raise KeyError("the caller's")
+
+
 async def test_caller_who_goes_away_does_not_take_the_run_along() -> None:
     """J57, J62: the run belongs to the engine, not to whoever handed it in."""
     gate, answer = held("Hello")
