@@ -68,7 +68,7 @@ class AgentGroup(typer.core.TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options before the command."""
-        make_plain(self.params)
+        make_plain(self.get_params(ctx))  # with --help, which is no declared parameter
         return super().parse_args(ctx, args)
 
     def main(

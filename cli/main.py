@@ -30,8 +30,13 @@ def _print_version() -> int:
 
     try:
         os.write(1, f"agent {VERSION}\n".encode())
+    except BrokenPipeError:
+        return 141
     except OSError as error:
-        return 141 if isinstance(error, BrokenPipeError) else 1
+        from cli.streams import say_error
+
+        say_error(f"cannot write to standard output: {error.strerror}")
+        return 1
     return 0
 
 
@@ -43,7 +48,7 @@ def _leave(code: int) -> None:
             if stream is not None:
                 stream.flush()
         except (OSError, ValueError):
-            code = code or (141 if stream is sys.stdout else 0)
+            code = code or (1 if stream is sys.stdout else 0)
     if os.environ.get("AGENT_PLAIN_EXIT") == "1":
         sys.exit(code)
     os._exit(code)

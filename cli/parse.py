@@ -57,7 +57,7 @@ class AgentCommand(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Mark the words that only look like options, then parse as usual."""
-        make_plain(self.params)
+        make_plain(self.get_params(ctx))  # with --help, which is no declared parameter
         return super().parse_args(ctx, [mark_word(arg) for arg in args])
 
 

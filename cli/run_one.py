@@ -123,9 +123,9 @@ class _OneRun:
                 await streams.write(answer)
             except BrokenPipeError:
                 self._is_stdout_closed = True
-        output_text.say_outcome(completion)
         if self._is_stdout_closed:
             return exit_code.STDOUT_CLOSED
+        output_text.say_outcome(completion)
         if self._interrupts.signal is not None and submitted.admission is Admission.ATTACHED and completion.cancelled:
             return self._interrupts.exit_code  # its owner calls it a cancel by someone else; that was us
         return completion.exit_code

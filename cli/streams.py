@@ -14,10 +14,19 @@ import stat
 import sys
 from typing import IO
 
+from engine.errors import EngineError
+
 PIPE_ROOM = 4096
 """Bytes that a pipe takes at once when it says that it is writable (POSIX's least PIPE_BUF is 512, Linux's 4096)."""
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class StdoutError(EngineError):
+    """Standard output cannot be written: the device is full, or the caller has closed it."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"cannot write to standard output: {error.strerror or error}")
 
 
 def fill_missing() -> None:
@@ -49,7 +58,7 @@ def write_all(data: bytes) -> None:
 
     Raises:
         BrokenPipeError: the reader has gone.
-        OSError: the device is full, or standard output is closed.
+        StdoutError: it cannot be written for another reason.
     """
     target = descriptor(sys.stdout, 1)
     if target is None:
@@ -57,7 +66,12 @@ def write_all(data: bytes) -> None:
         sys.stdout.write(data.decode("utf-8"))
         sys.stdout.flush()
         return
-    write_descriptor(target, data)
+    try:
+        write_descriptor(target, data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StdoutError(error) from error
 
 
 def write_descriptor(target: int, data: bytes) -> None:
@@ -79,7 +93,7 @@ async def write(data: bytes) -> None:
     from anyio import to_thread
 
     # Left to itself when the command is told to leave: the thread hangs on a reader, it holds nothing of ours.
-    await to_thread.run_sync(write_descriptor, target, data, abandon_on_cancel=True)
+    await to_thread.run_sync(write_all, data, abandon_on_cancel=True)
 
 
 def takes_at_once(target: int, size: int) -> bool:

@@ -14,16 +14,15 @@ from cli.streams import say_error, say_raw
 from engine.errors import EngineError, UsageError
 
 
-class StdoutError(EngineError):
-    """Standard output cannot be written."""
-
-
 def guard(run: Callable[[], Any], args: Sequence[str] | None) -> int:
     """Run a command; returns its exit code, or that of what it raised, told in one line."""
     try:
         code = run()
     except KeyboardInterrupt:
         return exit_code.SIGINT
+    except SystemExit as left:
+        # typer leaves this way when the reader of a help text has gone, and after printing a completion script.
+        return exit_code.STDOUT_CLOSED if _is_closed(left) else _code_of(left)
     except Exception as error:  # noqa: BLE001 - this is the wall
         return _tell(_innermost(error), is_verbose=_is_verbose(args))
     return code if isinstance(code, int) else exit_code.OK
@@ -60,6 +59,14 @@ def _tell(error: BaseException, *, is_verbose: bool) -> int:
             return exit_code.FAILED
 
 
+def _is_closed(left: SystemExit) -> bool:
+    return isinstance(left.__context__, OSError) and left.__context__.errno == errno.EPIPE
+
+
+def _code_of(left: SystemExit) -> int:
+    return left.code if isinstance(left.code, int) else exit_code.OK if left.code is None else exit_code.FAILED
+
+
 def _hinted(error: typer.TyperException) -> str:
     """A parser's message with the way on: typer's own is several lines, or a box."""
     told = error.format_message()
@@ -74,8 +81,6 @@ def _hinted(error: typer.TyperException) -> str:
 
 def _of_os_error(error: OSError) -> str:
     named = f"{error.filename}: " if error.filename is not None else ""
-    if error.errno == errno.ENOSPC and not named:
-        named = "cannot write the answer: "
     return f"{named}{error.strerror or error}"
 
 

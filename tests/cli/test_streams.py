@@ -67,7 +67,7 @@ async def test_a_reader_that_has_gone_is_a_broken_pipe(monkeypatch: pytest.Monke
 async def test_a_full_device_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("w") as file:  # noqa: ASYNC230 - a device that never waits
         monkeypatch.setattr(sys, "stdout", file)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(streams.StdoutError, match="No space left"):
             await streams.write(b"x")
 
 
