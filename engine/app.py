@@ -18,9 +18,10 @@ import anyio
 
 from engine.broker.broker import Broker, Subscription
 from engine.client import Admission, CancelResult, SessionCancelled, Submitted
+from engine.dispatch.changes import wait_change
 from engine.dispatch.dispatcher import Dispatcher
 from engine.dispatch.live_run import LiveRun
-from engine.dispatch.watch import LOOK_SECONDS, POLL_SECONDS, watch_store
+from engine.dispatch.watch import watch_store
 from engine.dispatch.worker import QueueFollowUps
 from engine.errors import RunIdConflictError, StoreError, UnknownRunError, UnknownSessionError
 from engine.event import RunCompleted
@@ -155,7 +156,7 @@ class Engine:
                 while (late := events.next_nowait()) is not None:
                     if isinstance(late, RunCompleted):
                         return late.completion
-                await self._wait_change(stamp)
+                await wait_change(self.store, stamp)
 
     async def cancel_run(self, run_id: str, reason: StopReason = StopReason.CANCEL) -> CancelResult:
         """See `Client.cancel_run`."""
@@ -272,12 +273,6 @@ class Engine:
         for completion in await self.store.recover_orphans():
             if completion.run_id:
                 self.broker.publish(RunCompleted(completion))
-
-    async def _wait_change(self, stamp: object) -> None:
-        """Wait until another process has committed something, or for a while."""
-        with anyio.move_on_after(LOOK_SECONDS):
-            while self.store.change_stamp() == stamp:  # noqa: ASYNC110 - another process cannot set our event
-                await anyio.sleep(POLL_SECONDS)
 
 
 def open_engine(settings: Settings) -> Engine:

@@ -150,6 +150,7 @@ async def opened(
     broker: Broker | None = None,
     save_seconds: float = 5.0,
     concurrency: int = 100,
+    owner: str | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine on a store in memory, with the fake model and these tools."""
     by_name = {tool.name: tool for tool in tools}
@@ -164,5 +165,6 @@ async def opened(
         open_model=lambda _name: model,
         open_tools=open_tools,
         broker=broker,
+        owner=owner,
     ) as engine:
         yield engine

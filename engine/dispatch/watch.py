@@ -11,18 +11,13 @@ import logging
 
 import anyio
 
+from engine.dispatch.changes import LOOK_SECONDS, POLL_SECONDS
 from engine.dispatch.dispatcher import Dispatcher
 from engine.errors import StoreError
 from engine.run import StopReason
 from engine.store.base import Store
 
 logger = logging.getLogger(__name__)
-
-POLL_SECONDS = 0.1
-"""How often the change stamp is looked at: a third of what a cancel from another process may take."""
-
-LOOK_SECONDS = 2.0
-"""How often the store is asked whatever the stamp says."""
 
 RENEW_SECONDS = 10.0
 """How often the lease is renewed: a third of its length, so that one missed renewal loses nothing."""

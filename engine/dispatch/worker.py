@@ -16,6 +16,7 @@ import anyio
 
 from engine.broker.broker import Broker
 from engine.clock import now_utc
+from engine.dispatch.changes import wait_change
 from engine.dispatch.live_run import LiveRun
 from engine.dispatch.report import Ending, Report, report_dropped, report_turn, unsaved
 from engine.dispatch.session_queue import SessionQueue
@@ -23,7 +24,8 @@ from engine.errors import StoreError
 from engine.event import MessageSaved, Notice, RunCompleted, RunQueued, RunStarted
 from engine.message import Message
 from engine.run import RunComplete, RunRecord, StopReason
-from engine.store.base import StartOutcome, Store
+from engine.store.base import Start, StartOutcome, Store
+from engine.turn.context import Earlier
 from engine.turn.loop import FollowUp, Turn, TurnParts
 from engine.turn.stop import TurnStoppedError
 
@@ -31,12 +33,6 @@ logger = logging.getLogger(__name__)
 
 PUBLISH_SECONDS = 1.0
 """Far over the broker's own bound for a slow subscriber; a guard against a bug there, not a limit to be met."""
-
-POLL_SECONDS = 0.1
-"""How often a run that waits for another process looks at the store's change stamp."""
-
-LOOK_SECONDS = 2.0
-"""How often it looks at the store itself, whatever the stamp says."""
 
 WIND_UP_SECONDS = 5.0
 """How long each cleanup of the run's tools may take: TERM, 2 s, KILL and some air."""
@@ -95,7 +91,7 @@ class QueueFollowUps:
 
 
 class Worker:
-    """Takes runs to settled, for all sessions of one engine; between runs it keeps only what it could not save."""
+    """Takes runs to settled, for all sessions of one engine; it keeps histories, and what could not be saved."""
 
     def __init__(
         self,
@@ -113,6 +109,7 @@ class Worker:
         self._registry = registry
         self._save_seconds = save_seconds
         self._owed: dict[str, list[tuple[int, RunComplete, Sequence[Message]]]] = {}
+        self._histories: dict[str, Earlier] = {}
         self._places = anyio.CapacityLimiter(concurrency)
 
     async def work(self, queue: SessionQueue, run: LiveRun) -> None:
@@ -120,6 +117,7 @@ class Worker:
         following: LiveRun | None = run
         while following is not None:
             following = await self._run_to_settled(queue, following)
+        self._histories.pop(queue.session_id, None)
 
     async def settle_unstarted(self, run: LiveRun, *, with_messages: bool) -> None:
         """Complete a run that never had its turn: cancelled on entry (with its messages) or dropped (without)."""
@@ -145,6 +143,7 @@ class Worker:
             report = report_turn(run, ending, opened[0].tool_context if opened else None)
             run.apply(report.trigger)
             completion, is_saved = await self._save(run, report)
+            self._keep_history(run, is_saved=is_saved)
             following = queue.hand_over(run)
             if dropped := queue.take_dropped():
                 self._registry.runs_dropped(dropped)
@@ -172,44 +171,61 @@ class Worker:
         return Ending()
 
     async def _turn(self, queue: SessionQueue, run: LiveRun, opened: list[TurnParts]) -> Ending:
-        if not await self._start(run):
+        start = await self._start(run)
+        if start is None:
             return Ending()
-        run.record.history += await self._store.load_history(run.session_id)
+        run.record.earlier = await self._earlier(run, start.messages_before)
         parts = self._open_turn(run, QueueFollowUps(queue, self._registry))
         opened.append(parts)
         self._broker.publish(RunStarted(run.run_id, run.session_id, parts.model.name))
         return Ending(end=await Turn(parts, run.record).run())
 
-    async def _start(self, run: LiveRun) -> bool:
-        """Take the session in the store, waiting for runs of other processes; False if the run was stopped there."""
+    async def _earlier(self, run: LiveRun, messages_before: int) -> Earlier:
+        """The history before this turn: kept from the last one, unless somebody else has written since."""
+        kept = self._histories.get(run.session_id)
+        if kept is not None and kept.saved == messages_before:
+            return kept
+        loaded = await self._store.load_history(run.session_id)
+        earlier = self._histories[run.session_id] = Earlier()
+        before = [message for message in loaded if message.message_id != run.user_message.message_id]
+        earlier.add(before, saved=messages_before)
+        return earlier
+
+    def _keep_history(self, run: LiveRun, *, is_saved: bool) -> None:
+        """The turn is over: its messages are history for the next one, if they are in the store."""
+        kept = self._histories.get(run.session_id)
+        if kept is None or kept is not run.record.earlier:
+            return
+        if is_saved:
+            kept.add(run.record.history, saved=len(run.record.history))
+        else:
+            del self._histories[run.session_id]
+
+    async def _start(self, run: LiveRun) -> Start | None:
+        """Take the session in the store, waiting for runs of other processes; None if the run was stopped there."""
         await self._save_owed(run.session_id)
         told: RunRecord | None = None
         while True:
+            stamp = self._store.change_stamp()
             start = await self._store.start_run(run.accept_seq, run.session_id, run.user_message)
             match start.outcome:
                 case StartOutcome.STARTED:
                     run.is_user_saved = True
+                    run.record.history.append(run.user_message)
                     run.started_at = now_utc()
                     self._broker.publish(MessageSaved(run.run_id, run.session_id, run.user_message))
-                    return True
+                    return start
                 case StartOutcome.COVERED:
                     run.stop.request(StopReason.CANCEL)
-                    return False
+                    return None
                 case StartOutcome.SETTLED:
                     run.stop.request(StopReason.LEASE_LOST)
-                    return False
+                    return None
                 case StartOutcome.BUSY:
                     if start.holder is not None and (told is None or told.accept_seq != start.holder.accept_seq):
                         told = start.holder
                         self._broker.publish(RunQueued(run.run_id, run.session_id, _who(told)))
-                    await self._wait_change()
-
-    async def _wait_change(self) -> None:
-        """Wait until somebody has committed something, or for a while."""
-        stamp = self._store.change_stamp()
-        with anyio.move_on_after(LOOK_SECONDS):
-            while self._store.change_stamp() == stamp:  # noqa: ASYNC110 - another process cannot set our event
-                await anyio.sleep(POLL_SECONDS)
+                    await wait_change(self._store, stamp)
 
     async def _wind_up(self, parts: TurnParts) -> None:
         """End what the tools have left running, bounded (design, 8)."""

@@ -56,12 +56,16 @@ class StartOutcome(StrEnum):
 class Start:
     """The outcome of `start_run`; `holder` is the live run of another process that is in the way when BUSY.
 
+    `messages_before`: how many messages the session had when STARTED, counting each save; whoever kept the history
+    from the turn before knows by it whether anybody else has written since.
+
     COVERED: a cancel of the session or of the run, from another process, came first. SETTLED: somebody else has
     completed the run (it was taken for orphaned).
     """
 
     outcome: StartOutcome
     holder: RunRecord | None = None
+    messages_before: int = 0
 
 
 class CancelRequest(StrEnum):

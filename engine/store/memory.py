@@ -43,6 +43,7 @@ class _Session:
 
     record: SessionRecord
     cancel_mark: int = 0
+    messages_saved: int = 0
     active: _Run | None = None
     unsettled: dict[int, _Run] = field(default_factory=dict)  # oldest first
     turns: dict[int, list[Message]] = field(default_factory=dict)
@@ -201,9 +202,10 @@ class MemoryStore:
         run.lease_until = owners.lease_end()
         run.record = replace(run.record, state=next_state(run.record.state, Trigger.START), started_at=now)
         self._sessions[session_id].active = run
+        before = self._sessions[session_id].messages_saved
         self._append(accept_seq, session_id, [user_message])
         self._touch(session_id, now)
-        return Start(StartOutcome.STARTED)
+        return Start(StartOutcome.STARTED, messages_before=before)
 
     def _load_history(self, session_id: str) -> list[Message]:
         session = self._sessions.get(session_id)
@@ -309,6 +311,7 @@ class MemoryStore:
         return run.cancel_requested or run.record.accept_seq <= mark
 
     def _append(self, accept_seq: int, session_id: str, messages: Sequence[Message]) -> None:
+        self._session(session_id).messages_saved += len(messages)
         turn = self._session(session_id).turns.setdefault(accept_seq, [])
         for message in messages:
             if message.message_id not in self._message_ids:

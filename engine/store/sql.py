@@ -6,6 +6,7 @@ goes on with other things.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from engine.store.writing import Writing
 
 T = TypeVar("T")
+
+SETTLE_SECONDS = 0.5
+"""How long after a write to the file its commit may still become visible: far over a sync of a healthy disk."""
 
 
 class SqliteStore:
@@ -136,13 +140,19 @@ class SqliteStore:
         return await self._read(lambda tables: tables.list_sessions(limit))
 
     def change_stamp(self) -> object:
-        """See `Store.change_stamp`. Size and time of the files: two commits within a clock tick may look like one.
+        """See `Store.change_stamp`: size and time of the files.
+
+        A commit is written before it can be seen, a sync apart, and two of them within a clock tick look like one: so
+        while the last change is fresh the stamp goes on changing, and whoever polls looks once more.
 
         Only `stat`: opening and closing the files would drop the locks that this process has on them.
         """
         if self._path is None:
             return self._commits
-        return tuple(_stamp(Path(f"{self._path}{suffix}")) for suffix in ("-wal", ""))
+        stamps = [_stamp(Path(f"{self._path}{suffix}")) for suffix in ("-wal", "")]
+        now = time.time()
+        is_fresh = any(stamp is not None and abs(now - stamp[2] / 1e9) < SETTLE_SECONDS for stamp in stamps)
+        return (*stamps, now if is_fresh else None)
 
     async def _read(self, work: Callable[[Reading], T]) -> T:
         def job(patience: Patience) -> T:

@@ -25,7 +25,10 @@ class StoreTable(SQLModel):
 
 
 class SessionRow(StoreTable, table=True):
-    """A session. `cancel_mark` is the highest accept sequence that a cancel covers (design, 3)."""
+    """A session. `cancel_mark` is the highest accept sequence that a cancel covers (design, 3).
+
+    `messages_saved` counts the messages handed in, so that a history kept in memory is known to be current.
+    """
 
     __tablename__ = "session"
 
@@ -35,6 +38,7 @@ class SessionRow(StoreTable, table=True):
     created_at: str
     updated_at: str
     cancel_mark: int = 0
+    messages_saved: int = 0
 
 
 class RunRow(StoreTable, table=True):

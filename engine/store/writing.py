@@ -33,7 +33,7 @@ class Writing(Reading):
         now = now_utc()
         if new.session_is_new:
             row = {"id": new.session_id, "title": title_of(new.prompt), "cwd": new.cwd, "created_at": now}
-            values = row | {"updated_at": now, "cancel_mark": 0}
+            values = row | {"updated_at": now, "cancel_mark": 0, "messages_saved": 0}
             self.connection.execute(insert(sessions).values(values).on_conflict_do_nothing())
         else:
             self.cancel_mark(new.session_id)  # raises for a session that is not there
@@ -77,9 +77,10 @@ class Writing(Reading):
         state = next_state(RunState(row.state), Trigger.START)
         values = {"state": state.value, "started_at": now, "lease_until": lease_end()}
         self.connection.execute(update(runs).where(runs.c.accept_seq == accept_seq).values(values))
+        before = self.connection.scalar(select(sessions.c.messages_saved).where(sessions.c.id == session_id))
         self._append(accept_seq, session_id, [user_message])
-        self._touch(session_id, now)
-        return Start(StartOutcome.STARTED)
+        self._touch(session_id, now, added=1)
+        return Start(StartOutcome.STARTED, messages_before=before or 0)
 
     def add_messages(self, accept_seq: int, session_id: str, new: Sequence[Message], folded: Sequence[int]) -> None:
         """See `Store.add_messages`."""
@@ -89,7 +90,7 @@ class Writing(Reading):
             values = {"state": RunState.COMPLETED.value, "folded_into": accept_seq, "ended_at": now}
             is_waiting = and_(runs.c.accept_seq.in_(folded), UNSETTLED)
             self.connection.execute(update(runs).where(is_waiting).values(values))
-        self._touch(session_id, now)
+        self._touch(session_id, now, added=len(new))
 
     def finish_run(self, accept_seq: int, session_id: str, completion: RunComplete, last: Sequence[Message]) -> None:
         """See `Store.finish_run`."""
@@ -98,7 +99,7 @@ class Writing(Reading):
             return
         self._append(accept_seq, session_id, last)
         self._settle(accept_seq, completion)
-        self._touch(session_id, now_utc())
+        self._touch(session_id, now_utc(), added=len(last))
 
     def request_cancel(self, run_id: str) -> CancelRequest:
         """See `Store.request_cancel`."""
@@ -177,5 +178,6 @@ class Writing(Reading):
         ]
         self.connection.execute(insert(messages).on_conflict_do_nothing(index_elements=["id"]), rows)
 
-    def _touch(self, session_id: str, now: str) -> None:
-        self.connection.execute(update(sessions).where(sessions.c.id == session_id).values(updated_at=now))
+    def _touch(self, session_id: str, now: str, *, added: int = 0) -> None:
+        values = {"updated_at": now, "messages_saved": sessions.c.messages_saved + added}
+        self.connection.execute(update(sessions).where(sessions.c.id == session_id).values(values))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from engine.codec import clean_text, from_json, is_clean
 from engine.ids import new_id
@@ -18,6 +19,27 @@ INTERRUPTED = "interrupted: this call did not finish, and whether it had an effe
 """The synthetic result of a call that has none of its own."""
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(slots=True)
+class Earlier:
+    """What the turns before this one left: messages that are valid to send, and the call ids used in them.
+
+    It can be kept from turn to turn: a turn leaves each of its calls answered, so what it adds stays valid as it is,
+    and a session of 10,000 turns is not looked through anew before each. `saved` is the store's count of messages that
+    this view accounts for.
+    """
+
+    messages: list[Message] = field(default_factory=list)
+    call_ids: set[str] = field(default_factory=set)
+    saved: int = 0
+
+    def add(self, messages: Sequence[Message], *, saved: int) -> None:
+        """Take the messages of a turn, or of a loaded history, in; the store counted `saved` of them."""
+        valid = valid_history(messages)
+        self.messages += valid
+        self.call_ids.update(call.call_id for message in valid for call in message.parts_of(ToolCallPart))
+        self.saved += saved
 
 
 def valid_history(messages: Sequence[Message]) -> tuple[Message, ...]:

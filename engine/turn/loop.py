@@ -17,7 +17,7 @@ from engine.event import MessageSaved
 from engine.ids import new_message_id
 from engine.lifecycle import FinishReason
 from engine.limits import RunLimits
-from engine.message import Message, Role, TextPart, ToolCallPart
+from engine.message import Message, Role, TextPart
 from engine.model.base import FaultKind, Model, ModelFault, ModelFinish, ModelRequest, ResponseEnd, ToolSpec
 from engine.run import Prompt
 from engine.store.base import Store
@@ -121,7 +121,7 @@ class Turn:
             if parts.model.takes_tools
             else ()
         )
-        self._used_ids = {call.call_id for message in record.history for call in message.parts_of(ToolCallPart)}
+        self._used_ids = set(record.earlier.call_ids)
         self._recent: deque[tuple[object, ...]] = deque(maxlen=LOOP_WINDOW)
 
     async def run(self) -> TurnEnd:
@@ -157,7 +157,8 @@ class Turn:
 
     async def _ask(self) -> ResponseEnd:
         """One step's response; an answer with nothing in it is asked for once more, then it is a failure."""
-        request = ModelRequest(valid_history(self.record.history), self._parts.system, self._specs)
+        messages = (*self.record.earlier.messages, *valid_history(self.record.history))
+        request = ModelRequest(messages, self._parts.system, self._specs)
         self.record.steps += 1
         for is_last in (False, True):
             end = await self._asker.ask(request)

@@ -24,6 +24,7 @@ from engine.message import (
     ToolResultPart,
 )
 from engine.run import Usage
+from engine.turn.context import Earlier
 
 NOT_STARTED = "not run: the run ended before this call was started"
 """The result of a call that never began."""
@@ -45,8 +46,9 @@ class CheckedCall:
 
 @dataclass(slots=True)
 class TurnRecord:
-    """The ledger of one turn."""
+    """The ledger of one turn: `earlier` is what came before it, `history` its own messages, the prompt first."""
 
+    earlier: Earlier = field(default_factory=Earlier)
     history: list[Message] = field(default_factory=list)
     unsaved: list[Message] = field(default_factory=list)
     calls: list[CheckedCall] = field(default_factory=list)

@@ -40,6 +40,16 @@ def is_alive(owner: str, lease_until: str) -> bool:
     return not owner.startswith("dead")
 
 
+async def test_start_tells_how_many_messages_were_handed_in_before(store: Store):
+    first = await accept(store, "r1")
+    start = await store.start_run(first, "s1", said("do it"))
+    assert start.messages_before == 0
+    await store.add_messages(first, "s1", [answered("a"), answered("b")])
+    await store.finish_run(first, "s1", completed("r1"), [answered("c")])
+    second = await accept(store, "r2", session_is_new=False)
+    assert (await store.start_run(second, "s1", said("more"))).messages_before == 4
+
+
 async def test_a_run_is_accepted_started_and_finished_with_its_messages(store: Store):
     seq = await accept(store, "r1")
     assert await state_of(store, "r1") is RunState.ACCEPTED

@@ -1,7 +1,5 @@
 """The SQLite store beside the contract: locks, faults of the disk, damaged and foreign files, cancelled calls."""
 
-# ruff: noqa: ASYNC240 - the tests look at small files while nothing else runs
-
 from __future__ import annotations
 
 import logging
