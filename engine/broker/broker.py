@@ -257,6 +257,4 @@ class Broker:
         elif late.standing is _Standing.LOST:
             subscription.lagged += 1
             self.counts.undelivered += 1
-            logger.error(
-                "a subscriber stayed full (bound %s s) and lost %s", self._deliver_seconds, late.event.type
-            )
+            logger.error("a subscriber stayed full (bound %s s) and lost %s", self._deliver_seconds, late.event.type)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engine.clock import now_utc
+from engine.codec import clean_text
 from engine.dispatch.live_run import LiveRun
 from engine.errors import EngineError
 from engine.lifecycle import FinishReason, RunState, Trigger
@@ -77,7 +78,7 @@ def report_turn(run: LiveRun, ending: Ending, context: ToolContext | None) -> Re
     else:
         if ending.failure is not None:
             trigger, finish, exit_code = Trigger.FAIL, FinishReason.ERROR, 1
-            error = failure_text(ending.failure)
+            error = clean_text(failure_text(ending.failure))
         else:
             trigger, finish, exit_code, error = _stopped(run)
         message = run.record.closing(finish, error)
@@ -90,8 +91,8 @@ def report_turn(run: LiveRun, ending: Ending, context: ToolContext | None) -> Re
         usage=run.record.usage,
         steps=run.record.steps,
         retries=run.record.retries,
-        files_changed=tuple(context.files_changed) if context else (),
-        unfinished=tuple(context.unfinished) if context else (),
+        files_changed=tuple(map(clean_text, context.files_changed)) if context else (),
+        unfinished=tuple(map(clean_text, context.unfinished)) if context else (),
     )
     return Report(trigger, completion, (*opening, *run.record.unsaved))
 

@@ -233,7 +233,7 @@ class Worker:
             with anyio.move_on_after(WIND_UP_SECONDS, shield=True):
                 try:
                     await at_end()
-                except Exception:
+                except (Exception, SystemExit):  # nothing may come between a run and its completion
                     logger.exception("winding up a turn")
 
     async def _save(self, run: LiveRun, report: Report) -> tuple[RunComplete, bool]:

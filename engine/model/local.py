@@ -79,7 +79,8 @@ class LocalModel:
         if chat is not None:
             await chat.aclose()
         if process is not None:
-            await _end(process)
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                await _end(process)
 
     async def _ready(self) -> OpenAIChatModel:
         """The adapter of the running server, which is started if there is none (any more)."""
@@ -116,7 +117,8 @@ class LocalModel:
         try:
             address, key = await self._load(process)
         except BaseException:
-            await _end(process)
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                await _end(process)
             raise
         return process, address, key
 
@@ -155,8 +157,7 @@ def is_runtime_installed() -> bool:
 
 
 async def _end(process: Process) -> None:
-    """Kill it and wait until it is gone, bounded, also when we are being cancelled."""
+    """Kill it, as it has nothing to save, and wait until it is gone."""
     if process.returncode is None:
         process.kill()
-    with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-        await process.aclose()
+    await process.aclose()

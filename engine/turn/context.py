@@ -110,7 +110,8 @@ def _assistant_group(message: Message, results: Sequence[ToolResultPart]) -> Ite
         parts.append(ToolCallPart(call_id, name, arguments if is_json_object(arguments) else "{}"))
         if result is None:
             result = ToolResultPart(call_id, name, INTERRUPTED, is_error=True)
-        answers.append(ToolResultPart(call_id, name, clean_text(result.text) or "(no output)", result.is_error))
+        text = clean_text(result.text) if result.text.strip() else "(no output)"
+        answers.append(ToolResultPart(call_id, name, text, result.is_error))
     if parts:
         yield Message(message.message_id, Role.ASSISTANT, tuple(parts), message.created_at)
     if answers:
@@ -124,5 +125,6 @@ def _spoken(parts: Sequence[Part]) -> tuple[TextPart | FilePart, ...]:
         if isinstance(part, TextPart) and part.text.strip():
             kept.append(TextPart(clean_text(part.text)))
         elif isinstance(part, FilePart):
-            kept.append(FilePart(clean_text(part.name), part.media_type, clean_text(part.text), part.data))
+            name, media_type = clean_text(part.name), clean_text(part.media_type)
+            kept.append(FilePart(name, media_type, clean_text(part.text), part.data))
     return tuple(kept)

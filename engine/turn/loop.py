@@ -137,7 +137,9 @@ class Turn:
             await self._fold_follow_ups()
             end = await self._ask()
             finish = _finish_of(end)
-            calls = check_calls(end.tool_calls, self._parts.tools, self._used_ids)
+            # What the content filter stopped is not whole, and there is nobody to tell: its calls are dropped.
+            raw_calls = () if end.finish is ModelFinish.CONTENT_FILTER else end.tool_calls
+            calls = check_calls(raw_calls, self._parts.tools, self._used_ids)
             if not calls:
                 return self._ended(finish, end)
             if end.finish is ModelFinish.LENGTH:
@@ -162,7 +164,8 @@ class Turn:
         self.record.steps += 1
         for is_last in (False, True):
             end = await self._asker.ask(request)
-            if end.tool_calls or "".join(self.record.draft_text).strip() or end.finish is not ModelFinish.STOP:
+            has_content = bool(end.tool_calls) or bool("".join(self.record.draft_text).strip())
+            if has_content or end.finish in (ModelFinish.LENGTH, ModelFinish.CONTENT_FILTER):
                 return end
             if not is_last:
                 self._asker.note_retry("empty response")

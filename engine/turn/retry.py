@@ -27,7 +27,8 @@ def wait_seconds(fault: ModelFault, attempt: int, *, retries_max: int, remaining
     if not fault.is_retryable:
         raise fault
     if attempt > retries_max:
-        raise ModelFault(fault.kind, f"{fault} (after {attempt} attempts)") from fault
+        attempts = f" (after {attempt} attempts)" if attempt > 1 else ""
+        raise ModelFault(fault.kind, f"{fault}{attempts}") from fault
     wished = fault.retry_after_seconds
     if wished is None:
         wait = random.uniform(0, min(BACKOFF_MAX_SECONDS, BASE_SECONDS * 2 ** (attempt - 1)))  # noqa: S311

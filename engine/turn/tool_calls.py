@@ -16,6 +16,7 @@ from engine.broker.broker import Broker
 from engine.codec import clean_text, from_json
 from engine.event import ToolEnded, ToolStarted
 from engine.ids import new_id
+from engine.limits import TOOL_TEXT_MAX
 from engine.message import ToolCallPart, ToolResultPart
 from engine.model.base import RawToolCall
 from engine.tools.base import Tool, ToolContext, ToolError, ToolOutput
@@ -35,12 +36,16 @@ SUMMARY_MAX = 120
 def check_calls(raw: Sequence[RawToolCall], tools: Mapping[str, Tool], used_ids: set[str]) -> list[CheckedCall]:
     """The calls as they go into the history: unique ids, JSON objects as arguments, a problem where there is one."""
     checked: list[CheckedCall] = []
+    given_ids: set[str] = set()
     for call in raw:
         call_id = clean_text(call.call_id)
         problem = None
+        if call_id in given_ids:
+            problem = f"duplicate call id {call_id!r}: not run; give each call an id of its own"
+        elif call_id:
+            given_ids.add(call_id)
+        # An id of an earlier turn is no fault, providers count anew; it only needs to be another one here.
         if not call_id or call_id in used_ids:
-            if call_id and any(other.part.call_id == call_id for other in checked):
-                problem = f"duplicate call id {call_id!r}: not run; give each call an id of its own"
             call_id = new_id("call")
         used_ids.add(call_id)
         arguments, bad_arguments = _arguments(call.arguments)
@@ -101,6 +106,10 @@ class ToolRunner:
             for call in calls:
                 tasks.start_soon(self._run_call, call, limiter, name=f"tool {call.part.name}")
         self._stop.check()
+        for call in calls:
+            if call.result is None:
+                # A library in the tool cancelled its own task, which no scope of ours asked for (K8): the call failed.
+                self._end(call, _failure("the tool was interrupted from inside; it may have had an effect"))
 
     async def _run_call(self, call: CheckedCall, limiter: anyio.CapacityLimiter) -> None:
         part = call.part
@@ -113,10 +122,13 @@ class ToolRunner:
             else:
                 call.has_begun = True
                 output = await self._output_of(call)
-        call.result = ToolResultPart(
-            part.call_id, part.name, clean_text(output.text) or "(no output)", output.is_error, output.size
-        )
-        lines = output.text.strip().splitlines()
+        self._end(call, output)
+
+    def _end(self, call: CheckedCall, output: ToolOutput) -> None:
+        """Give the call its result and announce it."""
+        part, text = call.part, clean_text(output.text)
+        call.result = ToolResultPart(part.call_id, part.name, text or "(no output)", output.is_error, output.size)
+        lines = text.strip().splitlines()
         summary = lines[0][:SUMMARY_MAX] if lines else ""
         self._broker.publish(
             ToolEnded(self._run_id, self._session_id, part.call_id, part.name, output.is_error, summary)
@@ -135,7 +147,8 @@ class ToolRunner:
 
 
 def _failure(text: str) -> ToolOutput:
-    return ToolOutput(text, len(text.encode("utf-8", "replace")), is_error=True)
+    """An error for the model; an exception's text can be of any length, and a stored one is bounded (design, 7)."""
+    return ToolOutput(text[:TOOL_TEXT_MAX], len(text.encode("utf-8", "replace")), is_error=True)
 
 
 def _arguments(raw: str) -> tuple[dict[str, object], str | None]:

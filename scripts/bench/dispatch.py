@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -29,7 +30,7 @@ from engine.message import FinishPart, Message, Role, TextPart
 from engine.model.base import ModelEvent, ModelFinish, ModelRequest, ResponseEnd, TextChunk
 from engine.run import Prompt, RunRequest, Usage
 from engine.settings import Settings
-from engine.store.base import Store
+from engine.store.base import Start, Store
 from engine.store.memory import MemoryStore
 from engine.turn.context import valid_history
 
@@ -61,6 +62,10 @@ class InstantModel:
 class ForgetfulStore(MemoryStore):
     """A store in memory whose turns all begin with an empty history."""
 
+    async def start_run(self, accept_seq: int, session_id: str, user_message: Message) -> Start:
+        # No count is ever the expected one: the worker's own copy of the history is not used either.
+        return replace(await super().start_run(accept_seq, session_id, user_message), messages_before=-1)
+
     async def load_history(self, session_id: str) -> list[Message]:
         await anyio.lowlevel.checkpoint()
         return []
@@ -73,9 +78,7 @@ async def open_bench(store_name: str) -> AsyncIterator[tuple[Engine, InstantMode
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(Path(folder), save_seconds=60.0, concurrency=100_000, environ={})
         store = _make_store(store_name, settings)
-        async with Engine(
-            settings, store, open_model=lambda _name: model, open_tools=lambda _names: {}
-        ) as engine:
+        async with Engine(settings, store, open_model=lambda _name: model, open_tools=lambda _names: {}) as engine:
             yield engine, model
 
 
@@ -88,7 +91,7 @@ def _make_store(name: str, settings: Settings) -> Store:
 
 
 def _stack_depth() -> int:
-    depth, frame = 0, sys._getframe()
+    depth, frame = 0, sys._getframe()  # noqa: SLF001
     while frame.f_back is not None:
         depth, frame = depth + 1, frame.f_back
     return depth
