@@ -71,6 +71,10 @@ class OpenAIChatModel:
             "content-type": "application/json",
             "user-agent": "agent-runner",
         }
+        if self._base_url.startswith("http:"):
+            # llama.cpp closes each connection behind its answer without saying so, and the next request then runs into
+            # the close. A new connection costs nothing without TLS.
+            self._headers["connection"] = "close"
         if key:
             self._headers["authorization"] = f"Bearer {key}"
         self._headers |= extra_headers or {}

@@ -50,9 +50,19 @@ async def test_parallel_tool_calls_come_whole_at_the_end() -> None:
     assert end.tool_calls == (RawToolCall("one", "read", '{"path": "a"}'), RawToolCall("two", "ls", "{}"))
 
 
-async def test_steps_share_a_connection() -> None:
+async def test_without_tls_each_step_has_a_connection_of_its_own() -> None:
     with LoopbackProvider(default=answer("hello")) as provider:
         model = chat_model(provider)
+        for number in (1, 2):
+            await answer_of(model)
+            await provider.gone(number)
+        await model.aclose()
+    assert provider.requests[0].headers["connection"] == "close"
+
+
+async def test_a_connection_that_is_kept_serves_the_next_step() -> None:
+    with LoopbackProvider(default=answer("hello")) as provider:
+        model = chat_model(provider, extra_headers={"connection": "keep-alive"})
         await answer_of(model)
         await answer_of(model)
         assert not provider.requests[0].closed.is_set()
