@@ -94,13 +94,6 @@ def test_closing_cleans_what_the_model_wrote() -> None:
     assert record.closing(FinishReason.ERROR, "cut").text == "a\ufffd\ufffd"
 
 
-def test_character_split_over_two_fragments_arrives_whole() -> None:
-    """Lone halves are judged when all of the text is there, not fragment by fragment."""
-    record = asked()
-    record.draft_text += ["caf", "\u00e9", "\n"]
-    assert record.close_draft([], FinishReason.END_TURN).text == "caf\u00e9\n"
-
-
 def test_results_are_told_up_to_the_first_gap_and_the_rest_later() -> None:
     record = asked()
     record.close_draft([checked(0, "ended"), checked(1, "begun"), checked(2, "ended")], None)
