@@ -4,7 +4,7 @@
         [--cli 'name=command with {url}']...
 
 All commands take turns, round by round, so that a busy moment of the machine hits them alike; compare within one
-table only. `{url}` in a command becomes the server's base URL, `{data}` a data directory of its own.
+table only. Use an environment without the extra `dev`: where trio is installed, httpx2 imports it. `{url}` in a command becomes the server's base URL, `{data}` a data directory of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from processes import Cost, child_environment, count_instructions, run_once
@@ -43,6 +44,8 @@ START_SECONDS_MAX = 0.25
 def main() -> int:
     """Measure, print, and say which targets are missed; exits 1 when one is."""
     options = parse_options()
+    if find_spec("trio") is not None:
+        print("trio is installed and will be imported by httpx2: not what users run", file=sys.stderr)
     compile_everything()
     with tempfile.TemporaryDirectory() as folder, open_server() as url:
         commands = build_commands(options, url, Path(folder))
