@@ -6,7 +6,7 @@ venv=$root/.venv
 stamp=$venv/agent-stamp
 extra_missing=extra-missing
 
-# An uncompiled install takes three times as long to start (docs/decisions/0002-start-up.md), and this variable would keep the
+# Uncompiled, a run takes three times as long (docs/decisions/0002-start-up.md), and this variable would keep the
 # tree's own modules uncompiled for ever.
 unset PYTHONDONTWRITEBYTECODE
 

@@ -4,7 +4,8 @@
         [--cli 'name=command with {url}']...
 
 All commands take turns, round by round, so that a busy moment of the machine hits them alike; compare within one
-table only. Use an environment without the extra `dev`: where trio is installed, httpx2 imports it. `{url}` in a command becomes the server's base URL, `{data}` a data directory of its own.
+table only. `{url}` in a command becomes the server's base URL, `{data}` a data directory of its own. Use an
+environment without the extra `dev`: where trio is installed, httpx2 imports it.
 """
 
 from __future__ import annotations
