@@ -13,6 +13,7 @@ from engine.turn.loop import LOOP_REPEATS
 from tests.fakes import USAGE, FakeModel, FakeTool, Gate, calls, echo, opened, request, says
 from tests.turn.provider import refusals
 from tests.turn.scenario import finish, saying
+from tests.turn.tools import stored_results
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +67,21 @@ async def test_broken_history_of_an_earlier_turn_is_repaired_and_nothing_is_run_
     assert any(
         part.call_id == "dangling" for each in model.requests[2].messages for part in each.parts_of(ToolCallPart)
     )
+
+
+async def test_call_id_of_an_earlier_turn_is_stored_under_another_one() -> None:
+    """Providers that count from one in each response: ids in a session stay unique, and no result is taken for two."""
+    model = FakeModel(calls(("echo", {}, "call-1")), says("one"), calls(("echo", {}, "call-1")), says("two"))
+    with anyio.fail_after(5):
+        async with opened(model, FakeTool("echo", echo)) as engine:
+            session_id = (await engine.submit(request(tools=["echo"]))).session_id
+            await engine.wait("r1")
+            await engine.submit(request(run_id="r2", session_id=session_id, tools=["echo"]))
+            assert (await engine.wait("r2")).text == "two"
+            first, second = await stored_results(engine, session_id)
+    assert first.call_id == "call-1"
+    assert second.call_id != "call-1"
+    assert not second.is_error
 
 
 async def test_model_that_takes_no_tools_is_offered_none() -> None:

@@ -113,6 +113,27 @@ async def test_cleanup_that_fails_costs_neither_the_others_nor_the_completion(
     assert "winding up a turn" in caplog.text
 
 
+async def test_cleanups_run_when_the_engine_is_cancelled_from_outside() -> None:
+    gate, ended = Gate(), []
+
+    async def work(_arguments: dict[str, Any], context: ToolContext) -> str:
+        async def end_child() -> None:
+            await anyio.lowlevel.checkpoint()
+            ended.append("child")
+
+        context.at_end.append(end_child)
+        return "ok"
+
+    with anyio.fail_after(5):
+        with anyio.CancelScope() as scope:
+            async with opened(FakeModel(calls(("work", {})), [gate]), ContextTool("work", work)) as engine:
+                await engine.submit(request(tools=["work"]))
+                await gate.reached.wait()
+                scope.cancel()
+                await anyio.sleep_forever()
+    assert ended == ["child"]
+
+
 class TestOnAClockOfItsOwn:
     """Trio's clock jumps to the next deadline as soon as all wait: five seconds pass, and no test waits for them."""
 
@@ -130,11 +151,12 @@ class TestOnAClockOfItsOwn:
             context.at_end += [anyio.sleep_forever, end_child]
             return "ok"
 
-        async with opened(FakeModel(calls(("work", {})), [gate]), ContextTool("work", work)) as engine:
-            await engine.submit(request(tools=["work"]))
-            await gate.reached.wait()
-            await engine.cancel_run("r1")
-            cancelled_at = anyio.current_time()
-            completion = await engine.wait("r1")
-            assert anyio.current_time() - cancelled_at == pytest.approx(WIND_UP_SECONDS, abs=0.5)
+        with anyio.fail_after(60):  # of the clock's own seconds
+            async with opened(FakeModel(calls(("work", {})), [gate]), ContextTool("work", work)) as engine:
+                await engine.submit(request(tools=["work"]))
+                await gate.reached.wait()
+                await engine.cancel_run("r1")
+                cancelled_at = anyio.current_time()
+                completion = await engine.wait("r1")
+                assert anyio.current_time() - cancelled_at == pytest.approx(WIND_UP_SECONDS, abs=0.5)
         assert (completion.status, ended) == (RunState.CANCELLED, ["child"])
